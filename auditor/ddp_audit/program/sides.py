@@ -7,17 +7,19 @@ from one class runs once, with a `self` that is both.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ddp_audit.program.model import Branch, Item
+from ddp_audit.program.model import Branch, Guard, Item
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import merge_slots, merge_value
 from ddp_audit.program.values import RANK, Alt, Bound, Expr, Ext, Func, Obj, Value
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+
+T = TypeVar("T")
 
 _CALLED = (Func, Ext, Bound, Obj)
 _OWN = ("instance", "namespace", "module", "dataset")  # kinds of objects whose attributes are what the project gave them
@@ -80,15 +82,21 @@ def call_either(lw: Lowering, node: ast.Call, function: Value, call: Callable[[V
     choice, *targets = decided
     test = node.func
     guards = [replace(lw.guard(choice, polarity, test, "ifexp"), text=choice.text or lw.text(test)) for polarity in (True, False)]
-    before, outer = lw.state, lw.block
+    return merge_value(choice, *on_both_sides(lw, choice, guards, call, targets))
+
+
+def on_both_sides(
+    lw: Lowering, choice: Value, guards: Sequence[Guard], run: Callable[[Value], T], parts: Sequence[Value]
+) -> list[T]:
+    """Runs something with each of two values under the guard of its side, from one state, and joins what both leave behind."""
+    before, outer, depth = lw.state, lw.block, len(lw.guards)
     states: list[Slots] = []
     blocks: list[list[Item]] = []
-    results: list[Value] = []
-    depth = len(lw.guards)
-    for guard, target in zip(guards, targets, strict=True):
+    results: list[T] = []
+    for guard, part in zip(guards, parts, strict=True):
         lw.state, lw.block = before.fork(), []
         lw.guards.append(guard)
-        results.append(call(target))
+        results.append(run(part))
         del lw.guards[depth:]
         states.append(lw.state)
         blocks.append(lw.block)
@@ -96,4 +104,4 @@ def call_either(lw: Lowering, node: ast.Call, function: Value, call: Callable[[V
     if not lw.muted and any(blocks):
         lw.block.append(Branch(guards[0], blocks[0], blocks[1]))
     lw.state = merge_slots(choice, *states)
-    return merge_value(choice, *results)
+    return results

@@ -10,9 +10,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import exits
-from ddp_audit.program.model import Branch, Item
-from ddp_audit.program.slots import Slots
-from ddp_audit.program.state import merge_slots
+from ddp_audit.program.sides import on_both_sides
 from ddp_audit.program.values import Alt, Bound, Expr, Ext, Func, Items, Obj, Value, named
 
 if TYPE_CHECKING:
@@ -60,20 +58,7 @@ def run(lw: Lowering, node: ast.For | ast.AsyncFor, over: Value) -> None:
         return
     choice, *parts = chosen
     guards = [lw.guard(choice, polarity, node.iter, "if") for polarity in (True, False)]
-    before, outer, depth = lw.state, lw.block, len(lw.guards)
-    states: list[Slots] = []
-    blocks: list[list[Item]] = []
-    for guard, part in zip(guards, parts, strict=True):
-        lw.state, lw.block = before.fork(), []
-        lw.guards.append(guard)
-        _passes(lw, node, part)
-        del lw.guards[depth:]
-        states.append(lw.state)
-        blocks.append(lw.block)
-    lw.block = outer
-    if not lw.muted and any(blocks):
-        lw.block.append(Branch(guards[0], blocks[0], blocks[1]))
-    lw.state = merge_slots(choice, *states)
+    on_both_sides(lw, choice, guards, lambda part: _passes(lw, node, part), parts)
 
 
 def _passes(lw: Lowering, node: ast.For | ast.AsyncFor, over: Value) -> None:

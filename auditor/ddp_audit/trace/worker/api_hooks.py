@@ -21,6 +21,7 @@ from torch.nn.utils import clip_grad
 from ddp_audit import events
 from ddp_audit.trace.worker import places
 from ddp_audit.trace.worker.hook import hide_from_compiler
+from ddp_audit.trace.worker.patching import put_around
 from ddp_audit.trace.worker.tracer import Prepared, Tracer
 from ddp_audit.trace.worker.warned import point_past
 
@@ -53,19 +54,7 @@ class ApiHooks:
         self._wrap_wait()
 
     def _wrap(self, owner: Any, name: str, around: Around, also: tuple[Any, ...] = ()) -> None:
-        original = getattr(owner, name)
-        tracer = self._tracer
-
-        @functools.wraps(original)
-        def patched(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not tracer.on:
-                return original(*args, **kwargs)
-            return around(original, *args, **kwargs)
-
-        setattr(owner, name, patched)
-        for other in also:
-            if getattr(other, name, None) is original:
-                setattr(other, name, patched)
+        put_around(owner, name, around, lambda: not self._tracer.on, also)
 
     # -- states
 

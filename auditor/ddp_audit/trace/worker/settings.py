@@ -6,7 +6,6 @@ Each patch calls the original with the same arguments and returns what it return
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from torch.optim import Optimizer, lr_scheduler
 
 from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint
+from ddp_audit.trace.worker.patching import put_around
 from ddp_audit.trace.worker.tracer import Tracer
 from ddp_audit.trace.worker.warned import point_past
 
@@ -72,19 +72,7 @@ class Settings:
         self._wrap(torch, "set_rng_state", self._restore, also=(torch.random,))
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., Any], also: tuple[Any, ...] = ()) -> None:
-        original = getattr(owner, name)
-        tracer = self._tracer
-
-        @functools.wraps(original)
-        def patched(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or tracer.failed:
-                return original(*args, **kwargs)
-            return around(original, *args, **kwargs)
-
-        setattr(owner, name, patched)
-        for other in also:
-            if getattr(other, name, None) is original:
-                setattr(other, name, patched)
+        put_around(owner, name, around, lambda: self._tracer.failed, also)
 
     # -- optimizers and schedulers
 
