@@ -143,6 +143,23 @@ def test_gradients_that_are_only_looked_at_need_no_reduction(optimizer: str, fir
     assert findings("DDP101", audited(tmp_path, used))
 
 
+ZEROS = {
+    "of the model": "model.zero_grad()",
+    "to None": "for p in model.parameters():\n            p.grad = None",
+    "named": "for _, p in model.named_parameters():\n            p.grad = None",
+    "of those that have one": "for p in model.parameters():\n            if p.grad is not None:\n                p.grad.zero_()",
+    "in place": "[p.grad.zero_() for p in model.module.parameters() if p.grad is not None]",
+    "detached": "for p in model.parameters():\n            if p.grad is not None:\n                p.grad.detach_()\n                p.grad.zero_()",
+}
+OF_A_PART = "for name, p in model.named_parameters():\n            if 'bias' in name:\n                p.grad = None"
+
+
+@pytest.mark.parametrize("zero", ZEROS.values(), ids=ZEROS)
+def test_gradients_are_zeroed_by_hand_too(zero: str, tmp_path: Path) -> None:
+    assert findings("DDP101", audited(tmp_path, START + LOOKS.format(optimizer=SGD, zero=zero, first="0"))) == []
+    assert findings("DDP101", audited(tmp_path, START + LOOKS.format(optimizer=SGD, zero=OF_A_PART, first="0")))
+
+
 # ---- copies
 
 UNWRAPS = "def unwrapped(m):\n    return m.module if isinstance(m, (DDP, torch.nn.DataParallel)) else m\n"

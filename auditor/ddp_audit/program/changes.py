@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program.meaning import says
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
-from ddp_audit.program.nodes import ModuleChange, Move, ParameterWrite, RequiresGrad, Scale
+from ddp_audit.program.nodes import ModuleChange, Move, ParameterWrite, RequiresGrad, Scale, ZeroGrad
 from ddp_audit.program.operations import bounded
 from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Value, join_taint, the_object
 
@@ -104,6 +104,28 @@ def note_write(lw: Lowering, node: ast.AST, owner: Value, what: str = "written")
     path, module = attribute_path(owner), module_of(owner)
     if module is not None and "grad" not in path and (path or the_object(owner, "parameter") is not None):
         lw.emit(node, ParameterWrite(target=module, what=what))
+
+
+def note_cleared(lw: Lowering, node: ast.AST, owner: Value) -> None:
+    """Notes `p.grad = None` or `p.grad.zero_()` in a loop over all parameters of a module, which zeroes their gradients."""
+    loop, module = (lw.loops[-1] if lw.loops else None), module_of(owner)
+    over = None if loop is None else loop.over
+    if module is None or not (isinstance(over, Obj) and over.kind == "parameters") or the_object(owner, "parameter") is None:
+        return
+    depth = len(lw.loops)
+    if not all(guard.loops < depth or _asks_for_gradient(guard.test) for guard in lw.guards):
+        return  # only of some parameters, as those of one layer
+    made = ZeroGrad(target=module)
+    if lw.emit(node, made) is not None:
+        made.loops, made.guards = made.loops[:-1], tuple(guard for guard in made.guards if guard.loops < depth)
+
+
+def _asks_for_gradient(test: Value) -> bool:
+    """Whether a condition asks whether a parameter has a gradient at all: `p.grad is not None`."""
+    match test:
+        case Expr(op="is" | "is not", args=(asked, Const(value=None))):
+            return "grad" in attribute_path(asked) or asked.text.endswith(".grad")
+    return False
 
 
 def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value]) -> Value | None:

@@ -13,6 +13,7 @@ from ddp_audit.program.changes import (
     element_of_parameters,
     inside_wrapper,
     joined_parameters,
+    note_cleared,
     note_scale,
     note_write,
     set_requires_grad,
@@ -242,6 +243,8 @@ def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
     if bound.name == "copy_" and args and not owners_of(bound.receiver)[0]:
         copy_into(lw, bound.receiver, args[0])
     note_write(lw, node, bound.receiver, "drawn" if drawn else "written")
+    if bound.name == "zero_" and isinstance(bound.receiver, Bound) and bound.receiver.name == "grad":
+        note_cleared(lw, node, bound.receiver.receiver)
     if drawn:
         note_random(lw, node, "torch", kwargs)
     return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import class_questions, functions, imports, names, presence, sides
-from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
+from ddp_audit.program.changes import note_assignment, note_cleared, note_write, set_requires_grad
 from ddp_audit.program.nodes import ForcedDevice, MissingAttribute, SyncFlag
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.uses import note_use
@@ -198,6 +198,8 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
         set_requires_grad(lw, node, owner, value)
     elif attr == "data":
         note_write(lw, node, owner)
+    elif attr == "grad" and isinstance(value, Const) and value.value is None:
+        note_cleared(lw, node, owner)
     both = sides.both_objects(owner)
     if both is not None:
         for polarity, one in ((True, both[1]), (False, both[2])):
